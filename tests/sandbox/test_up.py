@@ -15,7 +15,7 @@ import yaml
 
 from dra_driver.domains.objects import COMPUTE_DOMAINS
 from dra_driver.kube.api import ApiClient
-from dra_driver.kube.kinds import DAEMON_SETS, JOBS, LEASES, NAMESPACES, NODES, PODS, kind_named, templates_of
+from dra_driver.kube.kinds import DAEMON_SETS, JOBS, LEASES, NODES, PODS, kind_named, templates_of
 from dra_driver.kube.resource.codec import V1
 from dra_driver.process.command import run
 from dra_driver.process.mps import processes_of
@@ -235,49 +235,35 @@ def test_kubernetes_own_programs_place_pods_on_the_simulated_nodes(short_path: P
         assert {pod["spec"]["nodeName"] for pod in client.list(PODS).items} == {"node-1", "node-2"}
 
 
-def test_example_of_a_compute_domain_runs_on_two_nodes(short_path: Path) -> None:
+def test_example_of_a_compute_domain_runs_on_two_nodes_and_the_chart_beside_it(short_path: Path) -> None:
+    """The sandbox's objects become the release's; its DaemonSet and Deployment get pods, in which no program runs."""
     with Sandbox(short_path, "gb200x4", nodes=2, children=preloaded.children) as running:
+        client = running.client
         text = (examples_folder() / "compute-domain.yaml").read_text(encoding="utf-8")
         *others, job = yaml.safe_load_all(text)
         job["spec"] |= {"completions": 3, "parallelism": 3}  # the third pod waits for a node
         for value in (*others, job):
-            kind = kind_named(value["apiVersion"], value["kind"], namespaced=True)
-            running.client.create(kind, value, "default")
-        wait_for(lambda: running.client.get(JOBS, "training", "default")["status"].get("completionTime"), "the job", 90)
-        labels = {node["metadata"]["labels"]["nvidia.com/gpu.clique"] for node in running.client.list(NODES).items}
+            client.create(kind_named(value["apiVersion"], value["kind"], namespaced=True), value, "default")
+        wait_for(lambda: client.get(JOBS, "training", "default")["status"].get("completionTime"), "the job", 90)
+        labels = {node["metadata"]["labels"]["nvidia.com/gpu.clique"] for node in client.list(NODES).items}
         assert len(labels) == 1
-        running.client.delete(JOBS, "training", "default")
-        wait_for(lambda: not [pod for pod in running.pods() if pod["metadata"]["namespace"] == "default"], "its end")
+        client.delete(JOBS, "training", "default")
+        client.delete(COMPUTE_DOMAINS, "training", "default")
+        wait_for(lambda: not running.pods(), "its end")
 
-
-@pytest.mark.parametrize(("hardware", "nodes"), [("a30x4", 2), ("gb200x4", 1)], ids=["gpus", "compute-domains"])
-def test_the_chart_is_installed_beside_what_the_sandbox_runs(short_path: Path, hardware: str, nodes: int) -> None:
-    """The sandbox's objects become the release's; its DaemonSet and Deployment get pods, in which no program runs."""
-    helm = pytest.importorskip("helm_python")
-    with Sandbox(short_path, hardware, nodes=nodes, children=preloaded.children) as running:
+        helm = pytest.importorskip("helm_python")
         before = running.slices()
         with helm.Config(kubeconfig_path=running.kubeconfig, namespace=RELEASE) as config:
-            if not running.compute_domains:
-                namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RELEASE}}
-                running.client.create(NAMESPACES, namespace)
-            config.install(str(CHART), RELEASE, {"simulatedNode": hardware}, namespace=RELEASE)
-            wait_for(lambda: sum(map(_is_running, running.pods())) == nodes + 1, "the chart's pods")
-            if not running.compute_domains:
-                config.test(RELEASE)  # raises an error unless the pod succeeds
-            made = {
-                device_class["metadata"]["name"]: device_class for device_class in running.client.list(CLASSES).items
-            }
-            assert {
-                device_class["metadata"]["labels"]["app.kubernetes.io/instance"] for device_class in made.values()
-            } == {RELEASE}
-            ours = {
-                device_class["metadata"]["name"]: device_class["spec"]
-                for device_class in device_classes(compute_domains=True)
-            }
+            config.install(str(CHART), RELEASE, {"simulatedNode": "gb200x4"}, namespace=RELEASE)
+            wait_for(lambda: sum(map(_is_running, running.pods())) == 3, "the chart's pods")
+            config.test(RELEASE)  # raises an error unless the pod succeeds
+            made = {one["metadata"]["name"]: one for one in client.list(CLASSES).items}
+            assert {one["metadata"]["labels"]["app.kubernetes.io/instance"] for one in made.values()} == {RELEASE}
+            ours = {one["metadata"]["name"]: one["spec"] for one in device_classes(compute_domains=True)}
             assert {name: one["spec"] for name, one in made.items()} == ours
             config.uninstall(RELEASE)
         wait_for(lambda: not running.pods(), "the chart's pods to go")
-        assert running.client.list(CLASSES).items == []
+        assert client.list(CLASSES).items == []
         assert running.slices() == before
 
 
