@@ -7,9 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pytest
 
@@ -24,11 +24,11 @@ SANDBOX = (sys.executable, "-m", "dra_driver.sandbox.main")
 
 @contextlib.contextmanager
 def up(
-    folder: Path, errors: IO[str] | None = None, begin: Callable[..., "subprocess.Popen[Any]"] = preloaded.start
+    folder: Path, errors: IO[str] | None = None, command: Sequence[str] = preloaded.SANDBOX
 ) -> Iterator["subprocess.Popen[str]"]:
     """`dra-sandbox up` in a folder, from when it says that it is up."""
-    command = [*SANDBOX, "up", "--folder", str(folder), "--node", "a30x4"]
-    with begin(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+    command = [*command, "up", "--folder", str(folder), "--node", "a30x4"]
+    with preloaded.start(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         assert process.stdout is not None
         assert "KUBECONFIG" in process.stdout.readline()
         try:
@@ -47,31 +47,31 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object
 
 def test_up_ends_if_one_of_its_processes_is_killed(short_path: Path) -> None:
     errors = short_path / "errors"
-    # Its processes are its children only where it does not come from `preloaded`.
-    with errors.open("w") as output, up(short_path, output, subprocess.Popen) as process:
-        pid = child_of(process.pid, "controller.main")
+    log = short_path / "node-1/logs/controller.log"
+    with errors.open("w") as output, up(short_path, output) as process:
+        pid = writer_of(log)
         os.kill(pid, signal.SIGKILL)
         assert process.wait(60) == 1
     last = errors.read_text(encoding="utf-8").splitlines()[-1]
     ended = f"controller of node-1 (process {pid}) was ended by signal 9 (Killed)"
     assert last.startswith(f"dra-sandbox: the sandbox in {short_path} has ended: {ended}")
-    assert last.endswith(f"; its log is {short_path}/node-1/logs/controller.log")
+    assert last.endswith(f"; its log is {log}")
 
 
-def child_of(parent: int, module: str) -> int:
-    """The process that runs a module for another one."""
-    for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-            after_name = (path / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-            if int(after_name[1]) == parent and module in (path / "cmdline").read_text(encoding="utf-8").split("\0"):
-                return int(path.name)
-    raise AssertionError(f"process {parent} has no child that runs {module}")
+def writer_of(log: Path) -> int:
+    """The process whose standard output is this file."""
+    for path in Path("/proc").glob("[0-9]*/fd/1"):
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # it has ended meanwhile, or is another user's
+            if path.readlink() == log:
+                return int(path.parts[2])
+    raise AssertionError(f"no process writes to {log}")
 
 
 def test_a_folder_has_one_sandbox_at_a_time_and_a_killed_one_leaves_no_process(
     short_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with up(short_path) as first:
+    # A killed one ends its processes only if they are its own.
+    with up(short_path, command=SANDBOX) as first:
         code, text = refusal(capsys, "up", "--folder", str(short_path), "--node", "a30x4")
         assert code == 1
         assert f"in use by the sandbox of process {first.pid}" in text
