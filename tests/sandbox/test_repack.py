@@ -203,13 +203,11 @@ def run_script(sandbox: Sandbox, folder: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_the_script_of_the_page_makes_room_again_and_again_while_pods_come_and_go(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_the_script_of_the_page_makes_room_while_pods_come_and_go(sandbox: Sandbox, tmp_path: Path) -> None:
     rng = random.Random(45)
     for name in (*(f"d{number}" for number in range(GPUS * SLICES_OF_GPU)), *STREAM):
         sandbox.deploy(name, 0)
-    for _ in range(examples(6)):
+    for _ in range(examples(5)):
         wanted = spread_pods(sandbox, rng)
         with sandbox.streaming():
             run_script(sandbox, tmp_path)
