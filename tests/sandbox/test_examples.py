@@ -106,6 +106,14 @@ def container(sandbox: Sandbox, pod: str, name: str) -> ContainerSpec:
     return found
 
 
+def pipe_directory(sandbox: Sandbox, pod: str, name: str) -> Path:
+    """The directory of a container's MPS daemon, on the node."""
+    spec = container(sandbox, pod, name)
+    inside = spec.env["CUDA_MPS_PIPE_DIRECTORY"]
+    (pipe,) = (Path(mount.host_path) for mount in spec.mounts if mount.container_path == inside)
+    return pipe
+
+
 def gpu_nodes(spec: ContainerSpec) -> set[str]:
     """Device nodes of GPUs and MIG instances in a container, those that every container has left out."""
     return {device.path for device in spec.devices} - CONTROL_NODES
@@ -152,11 +160,9 @@ def test_containers_are_served_by_the_mps_daemon_of_their_claim(sandbox: Sandbox
     node = sandbox.nodes[0]
     found = []
     for name in ("first", "second"):
-        spec = container(sandbox, example, name)
-        inside = spec.env["CUDA_MPS_PIPE_DIRECTORY"]
-        (pipe,) = (Path(mount.host_path) for mount in spec.mounts if mount.container_path == inside)
-        assert any(mount.container_path == "/dev/shm" for mount in spec.mounts)
-        found.append(connect(pipe))
+        mounts = container(sandbox, example, name).mounts
+        assert any(mount.container_path == "/dev/shm" for mount in mounts)
+        found.append(connect(pipe_directory(sandbox, example, name)))
     assert found[0] == found[1]
     names = results_of(sandbox, example).values()
     gpus = {gpu.uuid for gpu in node.inventory().gpus if f"gpu-{gpu.minor}" in names}
@@ -169,20 +175,6 @@ def test_containers_are_served_by_the_mps_daemon_of_their_claim(sandbox: Sandbox
     wait_for(lambda: not any(path.is_dir() for path in paths_in(folder, "s*")), "the daemon to end")
     assert processes_of(folder) == []
     assert list(node.shared_memory.iterdir()) == []
-
-
-def test_an_mps_daemon_outlives_a_killed_plugin(sandbox: Sandbox) -> None:
-    run_example(sandbox, "mps")
-    node = sandbox.nodes[0]
-    spec = container(sandbox, "mps", "first")
-    inside = spec.env["CUDA_MPS_PIPE_DIRECTORY"]
-    (pipe,) = (Path(mount.host_path) for mount in spec.mounts if mount.container_path == inside)
-    before, recoveries = connect(pipe), node.log("kubeletplugin").count(_READY)
-    node.kill("kubeletplugin")
-    assert connect(pipe) == before
-    restart_plugin(sandbox)
-    wait_for(lambda: node.log("kubeletplugin").count(_READY) > recoveries, "the recovery")
-    assert connect(pipe) == before
 
 
 def test_four_mig_slices_of_one_gpu_go_to_four_containers(sandbox: Sandbox) -> None:
@@ -259,12 +251,19 @@ def test_a_pod_for_which_nothing_is_left_waits_until_something_is(sandbox: Sandb
 
 def test_a_plugin_killed_while_pods_run_takes_up_where_it_was(sandbox: Sandbox) -> None:
     run_example(sandbox, "mig-slices")
+    run_example(sandbox, "mps")
+    node = sandbox.nodes[0]
     before = mig_devices(sandbox)
-    specs = {path.name: path.read_bytes() for path in sandbox.nodes[0].claim_specs()}
-    sandbox.nodes[0].kill("kubeletplugin")
+    specs = {path.name: path.read_bytes() for path in node.claim_specs()}
+    pipe = pipe_directory(sandbox, "mps", "first")
+    served, recoveries = connect(pipe), node.log("kubeletplugin").count(_READY)
+    node.kill("kubeletplugin")
+    assert connect(pipe) == served
     restart_plugin(sandbox)
+    wait_for(lambda: node.log("kubeletplugin").count(_READY) > recoveries, "the recovery")
+    assert connect(pipe) == served
     assert mig_devices(sandbox) == before
-    assert {path.name: path.read_bytes() for path in sandbox.nodes[0].claim_specs()} == specs
+    assert {path.name: path.read_bytes() for path in node.claim_specs()} == specs
 
 
 def test_pods_deleted_while_the_plugin_is_dead_are_cleaned_up_when_it_is_back(sandbox: Sandbox) -> None:
@@ -278,43 +277,28 @@ def test_pods_deleted_while_the_plugin_is_dead_are_cleaned_up_when_it_is_back(sa
     wait_until_nothing_is_left(sandbox)
 
 
-def test_a_terminated_plugin_leaves_pods_running_and_exits_with_0(sandbox: Sandbox) -> None:
+def test_a_terminated_plugin_leaves_pods_running_and_the_sandbox_tells_that_it_has_ended(sandbox: Sandbox) -> None:
     run_example(sandbox, "mig-slices")
-    assert sandbox.nodes[0].terminate("kubeletplugin") == 0
-    assert len(sandbox.nodes[0].claim_specs()) == 1
+    node = sandbox.nodes[0]
+    os.kill(pid := node.processes["kubeletplugin"].pid, signal.SIGTERM)
+    assert sandbox.wait().startswith(f"kubeletplugin of node-1 (process {pid}) ended with code 0: ")
+    node.terminate("kubeletplugin")
+    assert len(node.claim_specs()) == 1
     restart_plugin(sandbox)
 
 
-def test_a_killed_controller_changes_nothing_when_it_is_back(sandbox: Sandbox) -> None:
+def test_a_killed_controller_is_told_and_changes_nothing_when_it_is_back(sandbox: Sandbox) -> None:
     before = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in sandbox.slices()}
-    sandbox.nodes[0].kill("controller")
-    sandbox.nodes[0].start_controller()
+    node = sandbox.nodes[0]
+    os.kill(pid := node.processes["controller"].pid, signal.SIGKILL)
+    assert sandbox.wait().startswith(f"controller of node-1 (process {pid}) was ended by signal 9 (Killed)")
+    node.terminate("controller")
+    node.start_controller()
     victim = sorted(before)[0]
     sandbox.client.delete(SLICES, victim)
     wait_for(lambda: victim in {item["metadata"]["name"] for item in sandbox.slices()}, "the new controller to work")
     after = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in sandbox.slices()}
     assert {name for name in before if after[name] != before[name]} == {victim}
-
-
-@pytest.mark.parametrize(
-    ("name", "number", "how"),
-    [
-        ("controller", signal.SIGKILL, "was ended by signal 9 (Killed)"),
-        ("kubeletplugin", signal.SIGTERM, "ended with code 0: "),
-    ],
-    ids=["killed", "ended in order"],
-)
-def test_the_sandbox_tells_which_process_has_ended(
-    sandbox: Sandbox, name: str, number: signal.Signals, how: str
-) -> None:
-    node = sandbox.nodes[0]
-    os.kill(pid := node.processes[name].pid, number)
-    assert sandbox.wait().startswith(f"{name} of node-1 (process {pid}) {how}")
-    node.terminate(name)
-    if name == "controller":
-        node.start_controller()
-    else:
-        restart_plugin(sandbox)
 
 
 @pytest.mark.parametrize(
