@@ -26,6 +26,9 @@ ENVIRONMENT = ("lib", "pyvenv.cfg")
 WRITES = re.compile(r"make (docs|lock|proto)\b|python -m tests\.")
 COMMANDS = sorted({" ".join(step.parts[0]) for step in given_to(__name__) if WRITES.match(step.text)})
 """Without their comments: some stand on two pages."""
+COMPARED = {"make docs": "tests.docs.tables", "python -m tests.charts.golden": "tests.charts.golden"}
+"""Commands with their modules. Other tests compare what they write with the files (docs/test_tables.py and
+charts/test_rendering.py), so they are not run."""
 
 
 class Checkout(NamedTuple):
@@ -84,11 +87,20 @@ def run(command: str, checkout: Checkout, **variables: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - set(COMPARED)))
 def test_generated_files_are_up_to_date(command: str, checkout: Checkout) -> None:
     if "tests.charts" in command:
         pytest.importorskip("helm_python", reason="Helm's engine has wheels for x86-64 only")
     run(command, checkout)
+
+
+@pytest.mark.parametrize("command", COMPARED)
+def test_command_runs_the_module_whose_files_are_compared(command: str, checkout: Checkout) -> None:
+    assert command in COMMANDS
+    printed = run(command.replace("make", "make -n"), checkout) if command.startswith("make") else command
+    assert printed.split()[-2:] == ["-m", COMPARED[command]]
+    source = (checkout.folder / COMPARED[command].replace(".", "/")).with_suffix(".py")
+    assert 'if __name__ == "__main__":' in source.read_text(encoding="utf-8")
 
 
 def test_demo_shows_every_step_and_leaves_nothing(checkout: Checkout, short_path: Path) -> None:
