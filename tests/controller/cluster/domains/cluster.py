@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cluster for tests of ComputeDomains: an API server, nodes with cliques, claims, and what kubelets would do."""
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -39,6 +40,9 @@ SETTINGS = DaemonSettings("example.com/dra:1")
 READY = DaemonReport(True, "READY", "UP")
 
 
+_custom_kinds = functools.cache(custom_kinds)
+
+
 class Cluster:
     """The cluster, and the part of Kubernetes and of the nodes that `step` plays."""
 
@@ -49,7 +53,7 @@ class Cluster:
         self._numbers = itertools.count(1)
 
     def install(self) -> "Cluster":
-        for value in custom_kinds():
+        for value in _custom_kinds():
             self.client.create(DEFINITIONS, value)
         for name in (NAMESPACE, "ml", "other"):
             self.client.create(NAMESPACES, _object("v1", "Namespace", name))
