@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+from tests.support import examples
 
 from .conftest import CONFIG_MAPS
 from .conversation import Partner, conversations
@@ -39,7 +40,7 @@ def spoiled(body: Any, chance: random.Random) -> Any:
     return body
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(examples(6)))
 def test_a_body_with_something_strange_in_it_is_no_error_of_the_server(seed: int, talk: Callable[..., Partner]) -> None:
     chance = random.Random(seed)
     steps = [step for conversation in conversations() for step in conversation.steps if step.get("body")]

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ComputeDomains with controllers that are killed, that meet each other, and with an API server that fails."""
 
-import random
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -193,28 +192,6 @@ def test_at_rest_nothing_is_asked(served: tuple[FaultyServer, Cluster, Connectio
         other = cluster.node("node-1", RACK)  # of no domain
         cluster.client.delete(NODES, other)
         assert asked.hits == 9, "none but the test's own"
-
-
-def test_an_index_is_stable_while_nodes_join_and_leave(
-    served: tuple[FaultyServer, Cluster, Connection],
-) -> None:
-    _, cluster, _ = served
-    chance = random.Random(19)
-    nodes = [cluster.node(f"node-{number}", RACK) for number in range(4)]
-    uid = cluster.domain()
-    claims: dict[str, JSON] = {}
-    first: dict[str, int] = {}
-    with at_work(cluster.client):
-        for _ in range(12):
-            node = chance.choice(nodes)
-            if node in claims:
-                cluster.release(claims.pop(node))
-            else:
-                claims[node] = cluster.claim(uid, node)
-            cluster.until(lambda: set(cluster.rows(uid, RACK)) == set(claims), "the members")
-            for member, index in cluster.rows(uid, RACK).items():
-                assert first.setdefault(member, index) == index
-    assert sorted(first.values()) == [0, 1, 2, 3]
 
 
 def test_many_domains_at_once(served: tuple[FaultyServer, Cluster, Connection]) -> None:
