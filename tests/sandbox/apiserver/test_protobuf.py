@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects in protobuf: the definitions of their messages, and their JSON."""
 
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from dra_driver.sandbox.apiserver.schema.protobuf import (
 )
 from dra_driver.sandbox.apiserver.schema.published import schemas_of
 from dra_driver.sandbox.proto import message_class
+from tests.support import preloaded
 from tests.support.apiserver import api_server
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -314,7 +314,6 @@ def test_kind_without_message_is_an_error() -> None:
 
 
 def test_without_protoc_a_checkout_says_what_to_install() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_PROTOC], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = preloaded.run([sys.executable, "-c", WITHOUT_PROTOC])
+    assert (done.returncode, done.stderr) == (0, "")
     assert "pip install 'grpcio-tools" in done.stdout
