@@ -108,7 +108,7 @@ def test_a_bug_is_no_answer() -> None:
     broken = (
         "import click; from dra_driver.process.command import run; run(click.Command('x', callback=lambda: {}['key']))"
     )
-    done = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True, timeout=60, check=False)
+    done = preloaded.run([sys.executable, "-c", broken])
     assert done.returncode == 70
     assert "KeyError: 'key'" in done.stderr
 

@@ -2,13 +2,13 @@
 """Threads that repeat their work."""
 
 import queue
-import subprocess
 import sys
 import threading
 
 import pytest
 
 from dra_driver.process.worker import Worker
+from tests.support import preloaded
 
 LONG = 3600.0
 """No test waits for so long: it would fail at the time limit of pytest or of `PATIENCE`."""
@@ -360,6 +360,6 @@ end_when_a_thread_fails()
 Worker("fail once", work).start()
 threading.Event().wait()
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    ended = preloaded.run([sys.executable, "-c", program])
     assert ended.returncode == 70
     assert "thread fail once failed" in ended.stderr

@@ -29,6 +29,7 @@ from dra_driver.kube.api.proxy import Proxy, environment_proxy, parse_proxy
 from dra_driver.kube.kinds import NODES
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.apiserver.server import make_certificates
+from tests.support import preloaded
 from tests.support.faultyserver import FaultyServer
 from tests.support.scripted import Reply, scripted
 from tests.support.waiting import wait_for
@@ -320,7 +321,7 @@ def test_a_command_goes_through_the_proxy_too(server: FaultyServer, tmp_path: Pa
         with_proxy(server, tmp_path, f"http://{proxy.address}")
         command = [sys.executable, "-m", "controller.main", "--kubeconfig", str(tmp_path / "kubeconfig")]
         more = ["--node-name", "nowhere", "--simulated-node", "a30x4", "--simulated-root", str(tmp_path / "node")]
-        with subprocess.Popen([*command, *more], stderr=subprocess.DEVNULL) as process:
+        with preloaded.start([*command, *more], stderr=subprocess.DEVNULL) as process:
             try:
                 wait_for(lambda: proxy.asked, "a request")
             finally:
