@@ -80,6 +80,19 @@ def test_persistence_mode_is_off_meanwhile_and_then_as_it_was(kernel: Kernel, pl
     assert not kernel.node.nvidia_smi.persistence(off)
 
 
+def test_gpu_whose_persistence_mode_cannot_be_disabled_is_not_taken(
+    kernel: Kernel, plugin: Plugin, api: ApiServer
+) -> None:
+    """The persistence daemon would have it open."""
+    kernel.node.nvidia_smi.set_persistence(plugin.gpu(0).uuid, True)
+    before, claim = kernel.picture(), api.add(["gpu-vfio-0"])
+    kernel.node.nvidia_smi.fail(255, "Unknown Error")
+    with pytest.raises(PrepareError, match=r"the persistence mode of .* cannot be disabled: .*Unknown Error"):
+        plugin.engine.prepare(claim)
+    assert kernel.picture() == before
+    assert not marks(plugin)
+
+
 def test_persistence_mode_that_cannot_be_restored_is_restored_soon(
     kernel: Kernel, plugin: Plugin, api: ApiServer
 ) -> None:
