@@ -42,13 +42,6 @@ PRELOADED = (
     *("dra_driver.dryrun.start", "dra_driver.domains.daemon.main", "grpc._server", "tests.faults.child"),
     *("kubernetes.client.rest", "kubernetes.config", "encodings.idna"),  # of a dry run for a cluster
 )
-_WITH_CEL = (
-    *("dra-dryrun", "kubectl-dra_dryrun", "dra-sandbox", "dra_driver.dryrun.main", "dra_driver.sandbox.main"),
-    "tests.support.sandboxcommand",
-)
-"""Commands that parse expressions and simulate nodes. Making the parser and the nodes takes longer than most of them do
-otherwise.
-"""
 _LARGEST_ORDER = 1 << 20  # bytes: a command and its environment
 _MOST_FILES = 16
 _HIGH = 1000  # where a file is out of the way of the number that it is to have
@@ -98,9 +91,6 @@ class _Parent:
             self._close(connection)
             return None
         order = json.loads(message)
-        if any(Path(word).name in _WITH_CEL for word in order["command"][:3]):
-            lark_parser()  # is kept for all further processes
-            built_in_nodes(None, machines=False)
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
@@ -167,9 +157,12 @@ def _become(order: dict[str, Any], files: Sequence[int]) -> Callable[[], object]
 
 
 def _preload() -> None:
+    """All that processes begin with. What is made at first use, only later ones have, and it counts as their growth."""
     for module in PRELOADED:
         importlib.import_module(module)
     boards()  # which every simulated node reads
+    lark_parser()  # of expressions
+    built_in_nodes(None, machines=False)  # of dry runs
     gc.collect()
     gc.freeze()
 
