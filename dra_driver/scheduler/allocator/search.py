@@ -122,10 +122,10 @@ class _Costs:
 
 def _may_fail(requests: list[list[Option]]) -> bool:
     """Whether the search may end in an error."""
-    options = [option for options in requests for option in options]
-    if any(option.errors or (option.wants_all and option.constraints) for option in options):
+    every = [option for options in requests for option in options]
+    if any(option.errors or (option.wants_all and option.constraints) for option in every):
         return True
-    return _has_derived_errors(options)
+    return _has_derived_errors(every)
 
 
 def _has_derived_errors(options: list[Option]) -> bool:

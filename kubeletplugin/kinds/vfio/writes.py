@@ -2,10 +2,11 @@
 """Writes to sysfs with a time limit.
 
 A write to `bind` or `unbind` returns when the kernel driver is done. If a driver waits for something, the write cannot
-be interrupted, and its process cannot be killed. So the writes for a device are made by a process of their own, one
-after the other. It is left behind if one does not return, and ends by itself when the plugin has ended.
+be interrupted, and its process cannot be killed. So all writes of one change of a device are made by a process of their
+own, one after the other. This process is left behind if a write does not return, and ends by itself when the plugin
+ends.
 
-While this process runs, it holds a lock on a file. Further writes for the device wait for it, also in the next plugin
+While the process runs, it holds a lock on a file. Further changes of the device wait for it, also in the next plugin
 process, but only for a while. Then they are refused. Otherwise a write that was left behind could undo what was written
 later.
 """
@@ -51,8 +52,8 @@ while file := lines.readline():
 
 
 class DeviceWrites:
-    """Writes for one device, which may take `seconds` each. Their process is started by the first one, and inherits the
-    descriptor of the device's lock.
+    """The writes of one change of a device. Each may take `seconds`. The first one starts their process, which inherits
+    the descriptor of the device's lock.
     """
 
     def __init__(self, lock: int, seconds: float) -> None:
