@@ -120,7 +120,7 @@ def control_loop(kubeconfig: Path, version: str, release: Release) -> Iterator[C
         client, lists = ApiClient(opened), WatchedLists(opened)
         taint_rules = newest_taint_rules(client)
         more = (*(() if taint_rules is None else (taint_rules,)), *served_groups(client))
-        yield ControlLoop(client, controllers(ApiClient(lists), version, release, taint_rules), more, lists)
+        yield ControlLoop(client, controllers(lists, version, release, taint_rules), more, lists)
 
 
 def controllers(client: ApiClient, version: str, release: Release, taint_rules: Kind | None = None) -> list[Controller]:

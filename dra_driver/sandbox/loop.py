@@ -18,6 +18,7 @@ from ..kube.kinds import (
     DAEMON_SETS,
     DEPLOYMENTS,
     JOBS,
+    NAMESPACES,
     NODES,
     PODS,
     REPLICA_SETS,
@@ -52,7 +53,7 @@ _FIRST_RETRY = 0.5
 _LONGEST_RETRY = 5.0
 _STOP_SECONDS = 10.0
 _WATCHED = (
-    *(PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, NODES),
+    *(PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, NODES, NAMESPACES),
     *(DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS, RESOURCE_QUOTAS),
 )
 
@@ -157,12 +158,17 @@ class ControlLoop:
         self._watchers = [self._watcher(client, kind) for kind in (*_WATCHED, *more)]
 
     def _watcher(self, client: ApiClient, kind: Kind) -> Watcher:
-        def changed(*_: object) -> None:
+        def listed(_: object) -> None:
             if self._lists is not None:
                 self._lists.forget(kind)
             self._worker.wake(_SETTLE_SECONDS)
 
-        watcher = Watcher(client, kind, on_list=changed, on_event=changed)
+        def changed(event: str, value: JSON) -> None:
+            if self._lists is not None:
+                self._lists.change(kind, event, value)
+            self._worker.wake(_SETTLE_SECONDS)
+
+        watcher = Watcher(client, kind, on_list=listed, on_event=changed)
         if self._lists is not None:
             self._lists.add(kind, lambda: watcher.problem)
         return watcher

@@ -1,36 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of objects that are read again only after a change, for the stand-in controllers.
+"""Lists of objects that follow the watches of their kinds, for the stand-in controllers.
 
 Each controller lists what it needs at every step, so one change of one object would cause a dozen requests.
 """
 
 import threading
-from collections.abc import Callable
-from typing import Unpack
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Unpack
 
-import urllib3
-
-from ..kube.api import RequestOptions, Transport
+from ..kube.api import ApiClient, Transport
+from ..kube.api.client import PAGE, Page, Selection
 from ..kube.kinds import Kind
 
+JSON = dict[str, Any]
 
-class WatchedLists:
-    """Sends requests over a connection, and answers a list of all objects of a watched kind with the last answer.
 
-    The last answer is forgotten when the caller reports a change of the kind, and with every write to it. What the
-    server changes because of a write, in objects of other kinds, is reported soon, as are changes of others. A kind
-    whose watch has a problem is always read.
+class WatchedLists(ApiClient):
+    """A client that answers a list of all objects of a watched kind from the last answer.
+
+    The last answer is brought up to date with each object that a write returns, and with each change that the caller
+    reports from the watch of the kind. It is forgotten after other writes to the kind, as the watch reports these only
+    later. A kind whose watch has a problem is always read. All callers get the same objects, and must not change them.
     """
 
     def __init__(self, connection: Transport) -> None:
-        self.server = connection.server
-        self.identity = connection.identity
-        self._connection = connection
+        super().__init__(connection)
         self._guard = threading.Lock()
-        self._problems: dict[str, Callable[[], str | None]] = {}
-        self._answers: dict[str, dict[str, urllib3.BaseHTTPResponse]] = {}
-        """By the path of the kind, and by the path with the parameters of the request."""
-        self._changes = 0
+        self._problems: dict[str, Callable[[], str | None]] = {}  # these three by the path of the kind
+        self._lists: dict[str, Page] = {}
+        self._changes: Counter[str] = Counter()
 
     def add(self, kind: Kind, problem: Callable[[], str | None]) -> None:
         """Remember lists of this kind while its watch has no problem."""
@@ -38,35 +37,99 @@ class WatchedLists:
 
     def forget(self, kind: Kind) -> None:
         """Read this kind again."""
-        self._forget(kind.path())
+        self._update(kind.path(), None)
 
-    def request(self, method: str, path: str, **options: Unpack[RequestOptions]) -> urllib3.BaseHTTPResponse:
-        """Send one request, like `Connection.request`, or return the last answer."""
-        if method != "GET":
-            try:
-                return self._connection.request(method, path, **options)
-            finally:
-                self._forget(_collection(path))
-        kind = path.partition("?")[0]
-        problem = self._problems.get(kind)
-        is_plain = options.get("stream_seconds") is None and options.get("accept") is None
-        if problem is None or problem() is not None or not is_plain:
-            return self._connection.request(method, path, **options)
+    def change(self, kind: Kind, event: str, value: JSON) -> None:
+        """Take over an object of this kind that the watch has reported, with the type of the event."""
+        change = _without if event == "DELETED" else _with
+        self._update(kind.path(), lambda known: change(known, value))
+
+    def list(
+        self,
+        kind: Kind,
+        *,
+        keep: Callable[[JSON], JSON] | None = None,
+        page: int = PAGE,
+        **selection: Unpack[Selection],
+    ) -> Page:
+        """See `ApiClient.list`."""
+        path = kind.path()
+        problem = self._problems.get(path)
+        if problem is None or problem() is not None or keep is not None or selection:
+            return super().list(kind, keep=keep, page=page, **selection)
         with self._guard:
-            known = self._answers.setdefault(kind, {}).get(path)
-            changes = self._changes
-        if known is not None:
-            return known
-        answer = self._connection.request(method, path, **options)
-        with self._guard:
-            if answer.status == 200 and changes == self._changes:  # otherwise, it may be older than the change
-                self._answers.setdefault(kind, {})[path] = answer
+            known, changes = self._lists.get(path), self._changes[path]
+        if known is None:
+            known = super().list(kind, page=page)
+            with self._guard:
+                if changes == self._changes[path]:  # otherwise, it may be older than the change
+                    self._lists[path] = known
+        return Page([*known.items], known.resource_version)
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | Sequence[JSON] | None = None,
+        content_type: str = "application/json",
+        *,
+        repeatable: bool = True,
+        accept: str | None = None,
+    ) -> JSON:
+        if method == "GET":
+            return super()._json(method, path, accept=accept)
+        kind = _collection(path)
+        try:
+            answer = super()._json(method, path, body, content_type, repeatable=repeatable)
+        except BaseException:
+            self._update(kind, None)
+            raise
+        meta = answer.get("metadata") or {}
+        if method == "DELETE" or "uid" not in meta or "deletionTimestamp" in meta:
+            self._update(kind, None)
+        else:
+            self._update(kind, lambda known: _with(known, answer, is_seen=False))
         return answer
 
-    def _forget(self, kind: str) -> None:
+    def _update(self, path: str, change: Callable[[Page], Page] | None) -> None:
+        """Change the list of a kind, or forget it."""
         with self._guard:
-            self._changes += 1
-            self._answers.pop(kind, None)
+            self._changes[path] += 1
+            known = self._lists.pop(path, None)
+            if known is not None and change is not None:
+                self._lists[path] = change(known)
+
+
+def _with(known: Page, value: JSON, *, is_seen: bool = True) -> Page:
+    """A list with this version of an object, unless it has a newer one. With `is_seen`, also what happened before this
+    version is in the list.
+    """
+    version = _version(value)
+    if version <= int(known.resource_version):
+        return known
+    objects = {_key(item): item for item in known.items}
+    before = objects.get(_key(value))
+    if before is None or _version(before) < version:
+        objects[_key(value)] = value
+    return Page([objects[key] for key in sorted(objects)], str(version) if is_seen else known.resource_version)
+
+
+def _without(known: Page, value: JSON) -> Page:
+    """A list after an object was deleted."""
+    if _version(value) <= int(known.resource_version):
+        return known
+    uid = value["metadata"]["uid"]
+    return Page([item for item in known.items if item["metadata"]["uid"] != uid], str(_version(value)))
+
+
+def _version(value: JSON) -> int:
+    """The version of an object. It grows with every change of the cluster."""
+    return int(value["metadata"]["resourceVersion"])
+
+
+def _key(value: JSON) -> tuple[str, str]:
+    """The namespace and the name, by which API servers order lists."""
+    return value["metadata"].get("namespace", ""), value["metadata"]["name"]
 
 
 def _collection(path: str) -> str:

@@ -54,7 +54,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with embedded(tmp_path) as (_, kubeconfig, admin), connection(kubeconfig) as opened:
         lists = WatchedLists(opened)
         lists.add(PODS, lambda: None)
-        made = Cluster(admin, ApiClient(lists))
+        made = Cluster(admin, lists)
         yield made
         made.controller.close()
 

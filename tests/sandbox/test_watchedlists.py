@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import urllib3
@@ -13,25 +14,45 @@ from dra_driver.sandbox.watchedlists import WatchedLists
 
 pytestmark = pytest.mark.unit
 
+JSON = dict[str, Any]
+
 
 class Server:
-    """Answers each request, and counts those for lists by their path. `during` is called before the next answer."""
+    """Answers each request, and counts those for lists by their path. `during` is called before the next answer. A
+    write is answered with `written`. `more` are the tokens of further pages.
+    """
 
     server = identity = ""
 
     def __init__(self) -> None:
         self.lists: list[str] = []
+        self.items: list[JSON] = []
+        self.more: list[str] = []
+        self.written: JSON = {"kind": "Status"}
         self.status = 200
         self.during: Callable[[], None] = _nothing
 
     def request(self, method: str, path: str, **_options: object) -> urllib3.BaseHTTPResponse:
-        """An answer without objects."""
+        """An answer, of which a list has the number of lists so far as its version."""
         during, self.during = self.during, _nothing
         during()
+        answer = self.written
         if method == "GET":
             self.lists.append(path.partition("?")[0])
-        body = json.dumps({"metadata": {"resourceVersion": str(len(self.lists))}, "items": []}).encode()
-        return urllib3.HTTPResponse(body, status=self.status)
+            token = self.more.pop() if self.more else ""
+            meta = {"resourceVersion": str(len(self.lists)), "continue": token}
+            answer = {"metadata": meta, "items": self.items}
+        return urllib3.HTTPResponse(json.dumps(answer).encode(), status=self.status)
+
+
+def pod(name: str, version: int, **more: str) -> JSON:
+    """A pod in a version."""
+    return {"metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": str(version), **more}}
+
+
+def listed(lists: WatchedLists) -> list[tuple[str, str]]:
+    """The names and versions of all pods, in the order of the list."""
+    return [(one["metadata"]["name"], one["metadata"]["resourceVersion"]) for one in lists.list(PODS).items]
 
 
 def _nothing() -> None:
@@ -62,91 +83,158 @@ def lists(server: Server, watch: Watch) -> WatchedLists:
     return made
 
 
-@pytest.fixture
-def reader(lists: WatchedLists) -> ApiClient:
-    return ApiClient(lists)
-
-
-def test_a_list_is_read_once_until_its_kind_changes(reader: ApiClient, lists: WatchedLists, server: Server) -> None:
+def test_a_list_is_read_once_until_its_kind_changes(lists: WatchedLists, server: Server) -> None:
     for _ in range(3):
-        reader.list(PODS)
-        reader.list(NODES)
+        lists.list(PODS)
+        lists.list(NODES)
     assert server.lists == [PODS.path(), NODES.path()]
     lists.forget(PODS)
-    assert reader.list(PODS).resource_version == "3"
-    assert reader.list(NODES).resource_version == "2"
+    assert lists.list(PODS).resource_version == "3"
+    assert lists.list(NODES).resource_version == "2"
 
 
-def test_a_change_of_the_list_by_its_reader_is_not_seen_by_the_next_one(reader: ApiClient) -> None:
-    reader.list(PODS).items.append({})
-    assert reader.list(PODS).items == []
+def test_a_change_of_the_list_by_its_reader_is_not_seen_by_the_next_one(lists: WatchedLists) -> None:
+    lists.list(PODS).items.append({})
+    assert lists.list(PODS).items == []
 
 
 WRITES: dict[str, Callable[[ApiClient], object]] = {
-    "delete": lambda reader: reader.delete(PODS, "a", "default"),
-    "create": lambda reader: reader.create(PODS, {"metadata": {"name": "a"}}, "default"),
-    "subresource": lambda reader: reader.create(PODS, {}, "default", name="a", subresource="binding"),
-    "status": lambda reader: reader.update(PODS, {"metadata": {"name": "a"}}, subresource="status"),
+    "delete": lambda client: client.delete(PODS, "a", "default"),
+    "create": lambda client: client.create(PODS, {"metadata": {"name": "a"}}, "default"),
+    "subresource": lambda client: client.create(PODS, {}, "default", name="a", subresource="binding"),
+    "status": lambda client: client.update(PODS, {"metadata": {"name": "a"}}, subresource="status"),
 }
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_a_write_forgets_its_kind(reader: ApiClient, server: Server, write: Callable[[ApiClient], object]) -> None:
-    reader.list(PODS)
-    reader.list(NODES)
-    write(reader)
-    reader.list(PODS)
-    reader.list(NODES)
+def test_a_write_forgets_its_kind(lists: WatchedLists, server: Server, write: Callable[[ApiClient], object]) -> None:
+    lists.list(PODS)
+    lists.list(NODES)
+    write(lists)
+    lists.list(PODS)
+    lists.list(NODES)
     assert server.lists == [PODS.path(), NODES.path(), PODS.path()]
 
 
-def test_a_write_to_an_api_group_forgets_its_kind(reader: ApiClient, lists: WatchedLists, server: Server) -> None:
+def test_a_write_to_an_api_group_forgets_its_kind(lists: WatchedLists, server: Server) -> None:
     lists.add(DAEMON_SETS, lambda: None)
-    reader.list(DAEMON_SETS)
-    reader.delete(DAEMON_SETS, "a", "default")
-    reader.list(DAEMON_SETS)
+    lists.list(DAEMON_SETS)
+    lists.delete(DAEMON_SETS, "a", "default")
+    lists.list(DAEMON_SETS)
     assert len(server.lists) == 2
 
 
-def test_a_refused_write_forgets_its_kind(reader: ApiClient, server: Server) -> None:
-    reader.list(PODS)
+def test_a_refused_write_forgets_its_kind(lists: WatchedLists, server: Server) -> None:
+    lists.list(PODS)
     server.status = 409
     with pytest.raises(Exception, match="409"):
-        reader.delete(PODS, "a", "default")
+        lists.delete(PODS, "a", "default")
     server.status = 200
-    reader.list(PODS)
+    lists.list(PODS)
     assert len(server.lists) == 2
 
 
-def test_kinds_without_a_working_watch_are_always_read(reader: ApiClient, server: Server, watch: Watch) -> None:
-    reader.list(NAMESPACES)
-    reader.list(NAMESPACES)
+def test_kinds_without_a_working_watch_are_always_read(lists: WatchedLists, server: Server, watch: Watch) -> None:
+    lists.list(NAMESPACES)
+    lists.list(NAMESPACES)
     watch.problem = "unreachable"
-    reader.list(PODS)
-    reader.list(PODS)
+    lists.list(PODS)
+    lists.list(PODS)
     assert server.lists == [NAMESPACES.path()] * 2 + [PODS.path()] * 2
 
 
 @pytest.mark.parametrize("selection", [{"namespace": "default"}, {"label_selector": "a=b"}, {"metadata_only": True}])
 def test_a_selection_is_not_answered_with_all_objects(
-    reader: ApiClient, server: Server, selection: dict[str, object]
+    lists: WatchedLists, server: Server, selection: dict[str, object]
 ) -> None:
-    reader.list(PODS)
-    reader.list(PODS, **selection)  # type: ignore[arg-type]
+    lists.list(PODS)
+    lists.list(PODS, **selection)  # type: ignore[arg-type]
     assert len(server.lists) == 2
 
 
-def test_a_list_during_a_change_is_read_again(reader: ApiClient, lists: WatchedLists, server: Server) -> None:
+def test_a_list_during_a_change_is_read_again(lists: WatchedLists, server: Server) -> None:
     server.during = lambda: lists.forget(PODS)
-    reader.list(PODS)
-    reader.list(PODS)
+    lists.list(PODS)
+    lists.list(PODS)
     assert len(server.lists) == 2
 
 
-def test_a_failed_list_is_read_again(reader: ApiClient, server: Server) -> None:
+def test_a_failed_list_is_read_again(lists: WatchedLists, server: Server) -> None:
     server.status = 500
     with pytest.raises(Exception, match="500"):
-        reader.list(PODS)
+        lists.list(PODS)
     server.status = 200
-    reader.list(PODS)
+    lists.list(PODS)
+    assert len(server.lists) == 2
+
+
+@pytest.mark.parametrize(
+    ("event", "value", "after"),
+    [
+        ("ADDED", pod("b", 7), [("a", "1"), ("b", "7"), ("c", "1")]),
+        ("MODIFIED", pod("a", 7), [("a", "7"), ("c", "1")]),
+        ("DELETED", pod("a", 7), [("c", "1")]),
+        ("MODIFIED", pod("gone", 1), [("a", "1"), ("c", "1")]),
+        ("DELETED", pod("a", 1), [("a", "1"), ("c", "1")]),
+    ],
+    ids=["added", "modified", "deleted", "modified before the list", "deleted before the list"],
+)
+def test_an_event_changes_the_list(
+    lists: WatchedLists, server: Server, event: str, value: JSON, after: list[tuple[str, str]]
+) -> None:
+    server.items = [pod("a", 1), pod("c", 1)]
+    lists.list(PODS)
+    lists.change(PODS, event, value)
+    assert listed(lists) == after
+    assert len(server.lists) == 1
+
+
+def test_an_event_during_a_list_is_not_lost(lists: WatchedLists, server: Server) -> None:
+    server.during = lambda: lists.change(PODS, "ADDED", pod("a", 1))
+    lists.list(PODS)
+    server.items = [pod("a", 1)]
+    assert listed(lists) == [("a", "1")]
+
+
+def test_what_a_write_returns_is_in_the_list(lists: WatchedLists, server: Server) -> None:
+    server.items = [pod("a", 1)]
+    lists.list(PODS)
+    server.written = pod("a", 5)
+    lists.update(PODS, pod("a", 1), subresource="status")
+    server.written = pod("b", 6)
+    lists.create(PODS, pod("b", 1), "default")
+    assert listed(lists) == [("a", "5"), ("b", "6")]
+    assert len(server.lists) == 1
+
+
+def test_an_event_of_an_older_write_does_not_undo_a_newer_one(lists: WatchedLists, server: Server) -> None:
+    server.items = [pod("a", 1)]
+    lists.list(PODS)
+    server.written = pod("a", 5)
+    lists.update(PODS, pod("a", 4))
+    lists.change(PODS, "MODIFIED", pod("a", 4))
+    assert listed(lists) == [("a", "5")]
+
+
+def test_an_event_that_is_older_than_a_write_changes_another_object(lists: WatchedLists, server: Server) -> None:
+    server.items = [pod("a", 1)]
+    lists.list(PODS)
+    server.written = pod("a", 5)
+    lists.update(PODS, pod("a", 1))
+    lists.change(PODS, "ADDED", pod("b", 4))
+    assert listed(lists) == [("a", "5"), ("b", "4")]
+
+
+def test_an_object_that_a_write_may_have_removed_is_read_again(lists: WatchedLists, server: Server) -> None:
+    server.items = [pod("a", 1)]
+    lists.list(PODS)
+    server.written, server.items = pod("a", 5, deletionTimestamp="2026-01-01T00:00:00Z"), []
+    lists.update(PODS, pod("a", 1))
+    assert listed(lists) == []
+
+
+def test_a_list_of_several_pages_is_remembered_as_a_whole(lists: WatchedLists, server: Server) -> None:
+    server.items, server.more = [pod("a", 1)], ["next"]
+    assert listed(lists) == [("a", "1"), ("a", "1")]
+    assert len(listed(lists)) == 2
     assert len(server.lists) == 2
