@@ -83,6 +83,8 @@ class Scheduler:
         self._extended_resources = extended_resources
         self._taint_rules = taint_rules
         self._events = EventRecorder(client, "default-scheduler")
+        self._decoded: dict[int, tuple[JSON, object]] = {}
+        """By the identity of an object: the object, and what it was decoded to."""
 
     def step(self) -> None:
         """Try each pod that has no node yet. Raises ApiError."""
@@ -192,10 +194,16 @@ class Scheduler:
         return [_pod_consumer(pod) if group is None else group_consumer(group) for group in shared]
 
     def _snapshot(self, objects: Mapping[str, Sequence[JSON]]) -> Snapshot:
-        reader = Reader()
+        """Return the cluster with these objects. Objects of the last snapshot are not decoded again."""
+        reader, decoded = Reader(), {}
         for kind, values in objects.items():
             for value in values:
-                reader.add({**value, "apiVersion": _KINDS[kind].api_version, "kind": kind})
+                known = self._decoded.get(id(value))
+                if known is None:
+                    known = value, reader.decode({**value, "apiVersion": _KINDS[kind].api_version, "kind": kind})
+                decoded[id(value)] = known
+                reader.keep(kind, known[1])
+        self._decoded = decoded
         return replace(reader.snapshot(), extended_resources=self._extended_resources)
 
     def _with_taints(self, snapshot: Snapshot) -> Snapshot:
