@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client, config
 
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.kubelet import Kubelet, KubeletOptions, KubernetesCluster
@@ -22,6 +21,8 @@ class Api:
     """What a user, a scheduler and a driver do at the API server in these tests."""
 
     def __init__(self, kubeconfig: Path) -> None:
+        from kubernetes import client, config  # not at the top: every worker would load it
+
         api = config.new_client_from_config(str(kubeconfig))  # type: ignore[no-untyped-call]
         self.core = client.CoreV1Api(api)
         self.resource = client.ResourceV1Api(api)
