@@ -77,7 +77,7 @@ site: $(SITE)/.ready
 $(SITE)/.ready: pyproject.toml Makefile
 	$(PYTHON) -m venv $(SITE)
 	$(SITE)/bin/python -m pip install --quiet 'pip>=25.1'
-	$(SITE)/bin/python -m pip install --quiet --group site
+	$(SITE)/bin/python -m pip install --quiet --no-compile --group site
 	@command -v npm >/dev/null || { echo "make site needs npm, for Mermaid: on Debian, apt-get install npm"; exit 1; }
 	npm pack --silent --pack-destination $(SITE) mermaid@$(MERMAID)
 	echo '$(MERMAID_SHA256)  $(SITE)/mermaid-$(MERMAID).tgz' | sha256sum --check --quiet
@@ -165,6 +165,7 @@ subjects:
 
 # Programs that tests run where they are installed.
 tools: $(READY)
+	.ci/debian
 	.ci/tools
 
 # The image's packages and what builds it, pinned by hash: the base dependencies and the build backend of pyproject.toml.
