@@ -2,9 +2,9 @@
 """Replaces the names in a snapshot. The scheduler's decisions stay the same.
 
 The scheduler goes through pools and slices by name, so pseudonyms are numbered in the order of the names. Equal values
-get equal pseudonyms: a UUID in an attribute and in the expression that asks for it. The objects are gone through twice
-in the same way, to collect names and to replace them. Only an expression that takes such a name apart may decide
-otherwise than before.
+get equal pseudonyms: a UUID in an attribute and in the expression that asks for it. The objects are gone through three
+times in the same way: to collect names, to replace them and collect what identifies a thing inside of other texts, and
+to replace that. Only an expression that takes such a name apart may decide otherwise than before.
 
 In nodes, pods and related objects (`reduction`), fields are found by name. Names of pods, volumes, quotas, classes of
 pods and volumes, containers and so on are all of one sort, `object`.
@@ -27,6 +27,8 @@ Rename = Callable[[str, str], str]
 
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _PCI_ADDRESS: Final = re.compile(r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
+_PARTS: Final = frozenset({"uuid", "pci"})
+"""What is also replaced inside of texts."""
 _LITERAL: Final = re.compile(r"""(["'])((?:\\.|(?!\1).)*)\1""")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _IDENTIFYING: Final = frozenset(
@@ -61,7 +63,25 @@ _LEFT: Final = frozenset({"counters", "capacity", "consumedCapacity"})
 
 def anonymise(documents: Sequence[JSON]) -> list[JSON]:
     """The objects of a snapshot under other names, without configurations. Done twice, it changes nothing more."""
-    return _anonymised(_anonymised(map(_in_namespace, documents), _names), _parts_of_names)
+    names: dict[str, set[str]] = defaultdict(set)
+    parts: dict[str, set[str]] = defaultdict(set)
+
+    def collect(what: str, name: str) -> str:
+        names[what].add(name)
+        return name
+
+    def rename(what: str, name: str) -> str:
+        if what in _PARTS:
+            parts[what].add(name)
+        return tables.get(what, {}).get(name, name)
+
+    documents = [_Object(document, collect).renamed() for document in map(_in_namespace, documents)]
+    tables = _names(names)
+    documents = [_Object(document, rename).renamed() for document in documents]
+    patterns = _parts_of_names(parts)
+    return [
+        _Object(document, lambda what, name: patterns.get(what, {}).get(name, name)).renamed() for document in documents
+    ]
 
 
 def _in_namespace(object_: JSON) -> JSON:
@@ -69,22 +89,6 @@ def _in_namespace(object_: JSON) -> JSON:
     if object_["kind"] not in _NAMESPACED or object_["metadata"].get("namespace"):
         return object_
     return {**object_, "metadata": {**object_["metadata"], "namespace": _DEFAULT}}
-
-
-def _anonymised(
-    documents: Iterable[JSON], pseudonyms: Callable[[Mapping[str, set[str]]], Mapping[str, Mapping[str, str]]]
-) -> list[JSON]:
-    found: dict[str, set[str]] = defaultdict(set)
-
-    def collect(what: str, name: str) -> str:
-        found[what].add(name)
-        return name
-
-    documents = [_Object(document, collect).renamed() for document in documents]
-    tables = pseudonyms(found)
-    return [
-        _Object(document, lambda what, name: tables.get(what, {}).get(name, name)).renamed() for document in documents
-    ]
 
 
 def _names(found: Mapping[str, set[str]]) -> Mapping[str, Mapping[str, str]]:
