@@ -84,11 +84,8 @@ class WatchedLists(ApiClient):
         except BaseException:
             self._update(kind, None)
             raise
-        meta = answer.get("metadata") or {}
-        if method == "DELETE" or "uid" not in meta or "deletionTimestamp" in meta:
-            self._update(kind, None)
-        else:
-            self._update(kind, lambda known: _with(known, answer, is_seen=False))
+        returned = method != "DELETE" and _is_stored(answer, path, kind)
+        self._update(kind, (lambda known: _with(known, answer, is_seen=False)) if returned else None)
         return answer
 
     def _update(self, path: str, change: Callable[[Page], Page] | None) -> None:
@@ -130,6 +127,15 @@ def _version(value: JSON) -> int:
 def _key(value: JSON) -> tuple[str, str]:
     """The namespace and the name, by which API servers order lists."""
     return value["metadata"].get("namespace", ""), value["metadata"]["name"]
+
+
+def _is_stored(answer: JSON, path: str, kind: str) -> bool:
+    """Whether the answer to a write is an object as it is stored now: not that of another subresource than the status,
+    or of a dry run. With its last finalizer, an object that is being deleted may have gone.
+    """
+    meta = answer.get("metadata") or {}
+    ends = (f"/{kind.rpartition('/')[2]}", f"/{meta.get('name')}", "/status")
+    return "uid" in meta and "deletionTimestamp" not in meta and path.endswith(ends)
 
 
 def _collection(path: str) -> str:

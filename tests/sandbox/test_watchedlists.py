@@ -203,6 +203,7 @@ def test_what_a_write_returns_is_in_the_list(lists: WatchedLists, server: Server
     lists.update(PODS, pod("a", 1), subresource="status")
     server.written = pod("b", 6)
     lists.create(PODS, pod("b", 1), "default")
+    server.items = []  # which would be read
     assert listed(lists) == [("a", "5"), ("b", "6")]
     assert len(server.lists) == 1
 
@@ -231,6 +232,18 @@ def test_an_object_that_a_write_may_have_removed_is_read_again(lists: WatchedLis
     server.written, server.items = pod("a", 5, deletionTimestamp="2026-01-01T00:00:00Z"), []
     lists.update(PODS, pod("a", 1))
     assert listed(lists) == []
+
+
+@pytest.mark.parametrize("write", ["scale", "dry run"])
+def test_an_answer_that_is_no_stored_object_is_not_in_the_list(lists: WatchedLists, server: Server, write: str) -> None:
+    server.items = [pod("a", 1)]
+    lists.list(PODS)
+    server.written = pod("a", 5)
+    if write == "scale":
+        lists.update(PODS, pod("a", 1), subresource="scale")
+    else:
+        lists.create(PODS, pod("b", 1), "default", dry_run=True)
+    assert listed(lists) == [("a", "1")]
 
 
 def test_a_list_of_several_pages_is_remembered_as_a_whole(lists: WatchedLists, server: Server) -> None:
