@@ -6,7 +6,7 @@ Each controller lists what it needs at every step, so one change of one object w
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, Unpack
 
 from ..kube.api import ApiClient, Transport
@@ -66,21 +66,12 @@ class WatchedLists(ApiClient):
                     self._lists[path] = known
         return Page([*known.items], known.resource_version)
 
-    def _json(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | Sequence[JSON] | None = None,
-        content_type: str = "application/json",
-        *,
-        repeatable: bool = True,
-        accept: str | None = None,
-    ) -> JSON:
+    def _json(self, method: str, path: str, *rest: Any, **options: Any) -> JSON:
         if method == "GET":
-            return super()._json(method, path, accept=accept)
+            return super()._json(method, path, *rest, **options)
         kind = _collection(path)
         try:
-            answer = super()._json(method, path, body, content_type, repeatable=repeatable)
+            answer = super()._json(method, path, *rest, **options)
         except BaseException:
             self._update(kind, None)
             raise
