@@ -7,10 +7,10 @@ Each controller lists what it needs at every step, so one change of one object w
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Any
 
 from ..kube.api import ApiClient, Transport
-from ..kube.api.client import PAGE, Page, Selection
+from ..kube.api.client import Page
 from ..kube.kinds import Kind
 
 JSON = dict[str, Any]
@@ -44,23 +44,16 @@ class WatchedLists(ApiClient):
         change = _without if event == "DELETED" else _with
         self._update(kind.path(), lambda known: change(known, value))
 
-    def list(
-        self,
-        kind: Kind,
-        *,
-        keep: Callable[[JSON], JSON] | None = None,
-        page: int = PAGE,
-        **selection: Unpack[Selection],
-    ) -> Page:
-        """See `ApiClient.list`."""
+    def list(self, kind: Kind, **options: Any) -> Page:
+        """See `ApiClient.list`. Only a list without options is remembered."""
         path = kind.path()
         problem = self._problems.get(path)
-        if problem is None or problem() is not None or keep is not None or selection:
-            return super().list(kind, keep=keep, page=page, **selection)
+        if problem is None or problem() is not None or options:
+            return super().list(kind, **options)
         with self._guard:
             known, changes = self._lists.get(path), self._changes[path]
         if known is None:
-            known = super().list(kind, page=page)
+            known = super().list(kind)
             with self._guard:
                 if changes == self._changes[path]:  # otherwise, it may be older than the change
                     self._lists[path] = known
@@ -122,7 +115,7 @@ def _key(value: JSON) -> tuple[str, str]:
 
 def _is_stored(answer: JSON, path: str, kind: str) -> bool:
     """Whether the answer to a write is an object as it is stored now: not that of another subresource than the status,
-    or of a dry run. With its last finalizer, an object that is being deleted may have gone.
+    or of a dry run. An object that is being deleted may have gone with its last finalizer.
     """
     meta = answer.get("metadata") or {}
     ends = (f"/{kind.rpartition('/')[2]}", f"/{meta.get('name')}", "/status")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists that are remembered until a change."""
+"""Lists that follow the watches of their kinds."""
 
 import json
 from collections.abc import Callable
@@ -148,7 +148,7 @@ def test_a_selection_is_not_answered_with_all_objects(
     lists: WatchedLists, server: Server, selection: dict[str, object]
 ) -> None:
     lists.list(PODS)
-    lists.list(PODS, **selection)  # type: ignore[arg-type]
+    lists.list(PODS, **selection)
     assert len(server.lists) == 2
 
 
@@ -196,7 +196,7 @@ def test_an_event_during_a_list_is_not_lost(lists: WatchedLists, server: Server)
     assert listed(lists) == [("a", "1")]
 
 
-def test_what_a_write_returns_is_in_the_list(lists: WatchedLists, server: Server) -> None:
+def test_object_that_a_write_returns_is_in_the_list(lists: WatchedLists, server: Server) -> None:
     server.items = [pod("a", 1)]
     lists.list(PODS)
     server.written = pod("a", 5)

@@ -5,7 +5,7 @@ import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, Unpack
 from urllib.parse import urlencode
 
 import urllib3
@@ -29,9 +29,7 @@ JSON = dict[str, Any]
 
 _CHUNK = 1 << 16
 
-PAGE: Final = 500
-"""How many objects a list reads at a time."""
-
+_PAGE = 500
 _TAINT_RULES = "devicetaintrules"
 _UNAUTHORIZED = 401
 _WATCH_SECONDS = 300  # up to twice as long, like client-go, so that clients do not reconnect at the same time
@@ -158,7 +156,7 @@ class ApiClient:
         kind: Kind,
         *,
         keep: Callable[[JSON], JSON] | None = None,
-        page: int = PAGE,
+        page: int = _PAGE,
         **selection: Unpack[Selection],
     ) -> Page:
         """All selected objects, read in pages. If the server forgets the list before the last page, it is read again as
