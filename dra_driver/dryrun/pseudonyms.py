@@ -3,8 +3,9 @@
 
 The scheduler goes through pools and slices by name, so pseudonyms are numbered in the order of the names. Equal values
 get equal pseudonyms: a UUID in an attribute and in the expression that asks for it. The objects are gone through three
-times in the same way: to collect names, to replace them and collect what identifies a thing inside of other texts, and
-to replace that. Only an expression that takes such a name apart may decide otherwise than before.
+times in the same way. The first pass collects names. The second one replaces them, and collects the UUIDs and PCI
+addresses inside of texts, which the third one replaces. Only an expression that takes such a name apart may decide
+otherwise than before.
 
 In nodes, pods and related objects (`reduction`), fields are found by name. Names of pods, volumes, quotas, classes of
 pods and volumes, containers and so on are all of one sort, `object`.
@@ -28,7 +29,7 @@ Rename = Callable[[str, str], str]
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _PCI_ADDRESS: Final = re.compile(r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
 _PARTS: Final = frozenset({"uuid", "pci"})
-"""What is also replaced inside of texts."""
+"""What is replaced inside of texts, after names as a whole."""
 _LITERAL: Final = re.compile(r"""(["'])((?:\\.|(?!\1).)*)\1""")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _IDENTIFYING: Final = frozenset(
@@ -64,19 +65,20 @@ _LEFT: Final = frozenset({"counters", "capacity", "consumedCapacity"})
 def anonymise(documents: Sequence[JSON]) -> list[JSON]:
     """The objects of a snapshot under other names, without configurations. Done twice, it changes nothing more."""
     names: dict[str, set[str]] = defaultdict(set)
-    parts: dict[str, set[str]] = defaultdict(set)
 
     def collect(what: str, name: str) -> str:
         names[what].add(name)
         return name
+
+    documents = [_Object(document, collect).renamed() for document in map(_in_namespace, documents)]
+    tables = _names(names)
+    parts: dict[str, set[str]] = defaultdict(set)
 
     def rename(what: str, name: str) -> str:
         if what in _PARTS:
             parts[what].add(name)
         return tables.get(what, {}).get(name, name)
 
-    documents = [_Object(document, collect).renamed() for document in map(_in_namespace, documents)]
-    tables = _names(names)
     documents = [_Object(document, rename).renamed() for document in documents]
     patterns = _parts_of_names(parts)
     return [
