@@ -91,7 +91,7 @@ class SimulatedNode:
             self._store.write_system(system)
 
     def _build(self, description: NodeDescription, identity: str) -> None:
-        self._store.make_events()
+        self._store.create()
         self._store.write_system(SystemState(identity=identity, faults=list(description.faults)))
         self._files.create(description, identity)
         create_smi(

@@ -4,6 +4,7 @@
 description.json     the description of the node
 gpu-<index>.json     the state of one board, replaced as a whole under gpu-<index>.lock
 system.json          whether the driver is loaded, and injected faults, under system.lock
+changes              counts the changes of these two, one 64-bit number for each file
 events.jsonl         NVML events, appended
 """
 
@@ -11,8 +12,9 @@ import contextlib
 import fcntl
 import functools
 import json
+import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ from .faults import Fault, decode_fault, encode_fault
 from .state import BoardState, fields_of
 
 _CHUNK = 1 << 13
+_CHANGES_BYTES = mmap.PAGESIZE
+"""The size of the file `changes`: its first number is that of system.json, the others are those of the boards."""
 
 
 @dataclass(slots=True)
@@ -46,7 +50,8 @@ class StateFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._prefix = f"{folder}/"
-        self._known: dict[str, _KnownFile] = {}  # by name
+        self._counters: memoryview[int] | None = None
+        self._known: dict[int, tuple[int, bytes]] = {}  # the counter before a file was read, and its text
 
     def read_description(self) -> NodeDescription | None:
         """The description, or None if the node was not created yet."""
@@ -75,11 +80,11 @@ class StateFolder:
 
     def read_board_text(self, index: int) -> bytes:
         """The stored JSON of the state of GPU `index`."""
-        return self._text(f"gpu-{index}.json")
+        return self._text(index + 1, f"gpu-{index}.json")
 
     def write_board(self, index: int, state: BoardState) -> None:
         """Replace the state of GPU `index`. The caller holds its lock."""
-        _replace(f"{self._prefix}gpu-{index}.json", state)
+        self._change(index + 1, f"gpu-{index}.json", state)
 
     def read_system(self) -> SystemState:
         """The state of the driver."""
@@ -87,12 +92,12 @@ class StateFolder:
 
     def read_system_text(self) -> bytes:
         """The stored text, to find out cheaply whether it has changed."""
-        return self._text("system.json")
+        return self._text(0, "system.json")
 
     def write_system(self, state: SystemState) -> None:
         """Replace the state of the driver, and wake the waiting event sets. The caller holds its lock."""
         faults = [encode_fault(fault) for fault in state.faults]
-        _replace(f"{self._prefix}system.json", {**fields_of(state), "faults": faults})
+        self._change(0, "system.json", {**fields_of(state), "faults": faults})
         os.utime(self.events)
 
     @property
@@ -100,41 +105,40 @@ class StateFolder:
         """The file to which events are appended, one JSON object on each line."""
         return f"{self._prefix}events.jsonl"
 
-    def make_events(self) -> None:
-        """Create the file."""
+    def create(self) -> None:
+        """Create the files that are never replaced."""
         Path(self.events).touch()
+        with open(f"{self._prefix}changes", "ab") as file:  # noqa: PTH123 - see below
+            file.truncate(_CHANGES_BYTES)
 
     def forget(self) -> None:
-        """Close the files that are kept open."""
-        self._known = {}
+        """Forget what was read, and close the file `changes`."""
+        self._counters, self._known = None, {}
 
-    def _text(self, name: str) -> bytes:
-        path = f"{self._prefix}{name}"
-        known = self._known.get(name)
-        if known is None or not known.is_at(path):
-            known = self._known[name] = _KnownFile(path)
-        return known.text
+    def _text(self, at: int, name: str) -> bytes:
+        """The text of a file. A file that has not changed is not read again.
 
+        Comparing numbers in memory needs no system call, during which other threads would get the interpreter's lock.
+        """
+        counter = self._changes()[at]
+        known = self._known.get(at)
+        if known is None or known[0] != counter or counter % 2:
+            known = self._known[at] = counter, _read(f"{self._prefix}{name}")
+        return known[1]
 
-class _KnownFile:
-    """The text of a file that is replaced as a whole. The file stays open, so that no other one can get its inode."""
+    def _change(self, at: int, name: str, value: object) -> None:
+        """Replace a file. Its counter is odd meanwhile, and stays odd if this process is killed."""
+        counters = self._changes()
+        counters[at] |= 1
+        _replace(f"{self._prefix}{name}", value)
+        counters[at] += 1
 
-    __slots__ = ("_descriptor", "_identity", "text")
-
-    def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        found = os.fstat(self._descriptor)
-        self._identity = found.st_dev, found.st_ino
-        self.text = _read_all(self._descriptor)
-
-    def is_at(self, path: str) -> bool:
-        """Whether the file has not been replaced."""
-        found = os.stat(path)  # noqa: PTH116 - pathlib would take most of the time
-        return (found.st_dev, found.st_ino) == self._identity
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        if hasattr(self, "_descriptor"):
-            close(self._descriptor)
+    def _changes(self) -> "memoryview[int]":
+        counters = self._counters
+        if counters is None:
+            with open(f"{self._prefix}changes", "r+b", buffering=0) as file:  # noqa: PTH123 - see below
+                counters = self._counters = memoryview(mmap.mmap(file.fileno(), _CHANGES_BYTES)).cast("Q")
+        return counters
 
 
 @functools.lru_cache(maxsize=32)
