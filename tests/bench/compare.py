@@ -31,6 +31,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.wheels import wheel_builder
+
 from .prepare import ROOT
 
 LIMIT: Final = 1.3
@@ -98,12 +100,8 @@ def copy_working_tree(folder: Path, target: Path) -> None:
             shutil.copyfile(folder / name, target / name)
 
 
-def build(source: Path, target: Path) -> None:
-    """Build the wheel of a tree, and install its packages in a new folder with compiled bytecode, as pip does."""
-    wheels = target.with_name(f"{target.name}-wheel")
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(source)], check=True)
-    (wheel,) = wheels.iterdir()
+def install(wheel: Path, target: Path) -> None:
+    """Install the packages of a wheel in a new folder with compiled bytecode, as pip does."""
     with zipfile.ZipFile(wheel) as files:
         files.extractall(target)
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(target)], check=True)
@@ -226,8 +224,9 @@ def main() -> int:
         base, here = Path(folder) / "base", Path(folder) / "here"
         copy_commit(ROOT, commit, Path(folder) / "base-source")
         copy_working_tree(ROOT, Path(folder) / "here-source")
-        for tree in (base, here):
-            build(tree.with_name(f"{tree.name}-source"), tree)
+        with wheel_builder() as build:
+            for tree in (base, here):
+                install(build(Path(folder) / f"{tree.name}-source", Path(folder) / f"{tree.name}-wheel"), tree)
         print(git(ROOT, "log", "-1", "--format=base: %h %s", commit).decode().strip(), flush=True)
         try:
             counts = compare_counts(base, here)

@@ -18,6 +18,7 @@ import pytest
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.support.onpath import on_path
 from tests.support.preloaded import SANDBOX, start
+from tests.support.shared import made_once
 
 from .checks import check
 from .commands import COMMANDS, PAGES, ROOT, Command, commands, inline, says
@@ -114,9 +115,9 @@ def shell() -> Iterator[Shell]:
 
 @pytest.fixture(scope="module")
 def readers_files() -> Iterator[Path]:
-    """A folder with the files that the pages take for granted."""
+    """A folder with the files that the pages take for granted. Commands may change it."""
     with tempfile.TemporaryDirectory() as name:
-        write_files(Path(name))
+        shutil.copytree(made_once("reader's files", write_files), name, dirs_exist_ok=True)
         yield Path(name)
 
 

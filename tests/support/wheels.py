@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheels that tests install or read, built once for all workers of a run."""
+"""Wheels of this checkout, built once for all workers of a run, and of others."""
 
-import os
+import contextlib
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from build import ProjectBuilder
-from build.env import DefaultIsolatedEnv
+from build.env import DefaultIsolatedEnv, IsolatedEnv
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from pyproject_hooks import quiet_subprocess_runner
 
 from .dockerfile import copied
-from .preloaded import FOLDER_VARIABLE, locked
+from .shared import made_once
 
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -33,42 +34,50 @@ class Wheels(NamedTuple):
 
 def built_wheels() -> Wheels:
     """The wheels. The first caller of a run builds them."""
-    folder = Path(os.environ[FOLDER_VARIABLE]) / "wheels"
-    folders = [folder / name for name in ("first", "second", "image")]
-    folder.mkdir(exist_ok=True)
-    with locked(folder):
-        if not (folder / "built").exists():
-            _build(folders, folder)
-            (folder / "built").touch()
-    return Wheels(*(next(path.glob("*.whl")) for path in folders))
+    folder = made_once("wheels", _build)
+    return Wheels(*(next((folder / name).glob("*.whl")) for name in Wheels._fields))
 
 
-def _build(targets: Sequence[Path], folder: Path) -> None:
-    """Build the wheels by processes of their own, in one environment with the build requirements."""
-    packages, checkout = folder / "packages", folder / "checkout"
-    packages.mkdir(exist_ok=True)
+def _build(folder: Path) -> None:
+    checkout = folder / "checkout"
     for name in copied():
         copy = shutil.copytree if (_ROOT / name).is_dir() else shutil.copy2
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         copy(_ROOT / name, checkout / name)
-
-    def run(cmd: Sequence[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None) -> None:
-        quiet_subprocess_runner(cmd, cwd, {**(extra_environ or {}), "PYTHONPATH": str(packages)})
-
-    def run_without_hook(
-        cmd: Sequence[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None
-    ) -> None:
-        quiet_subprocess_runner(cmd, cwd, {**(extra_environ or {}), "HATCH_BUILD_NO_HOOKS": "true"})
-
-    with DefaultIsolatedEnv() as environment:
-        builder = ProjectBuilder.from_isolated_env(environment, _ROOT, run)
-        environment.install(builder.build_system_requires)
-        of_image = ProjectBuilder.from_isolated_env(environment, checkout, run_without_hook)
-        of_image.build("wheel", targets[2])
-        _link_packages(builder.get_requires_for_build("wheel"), packages)
-        for target in targets[:2]:
-            builder.build("wheel", target)
+    with wheel_builder() as build:
+        build(checkout, folder / "of_image", "HATCH_BUILD_NO_HOOKS")
+        for name in ("first", "second"):
+            build(_ROOT, folder / name)
     shutil.rmtree(checkout)
+
+
+class WheelBuilder:
+    """Builds wheels by processes of their own, in one environment. It has the packages that are installed here, of
+    those that a build requires: to install them anew takes most of the time of a build.
+    """
+
+    def __init__(self, environment: IsolatedEnv, packages: Path) -> None:
+        self._environment = environment
+        self._packages = packages
+
+    def __call__(self, source: Path, target: Path, *variables: str) -> Path:
+        """Build the wheel of a folder with a pyproject.toml, with these variables of hatchling. Returns its path."""
+        more = {"PYTHONPATH": str(self._packages), **dict.fromkeys(variables, "true")}
+
+        def run(cmd: Sequence[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None) -> None:
+            quiet_subprocess_runner(cmd, cwd, {**(extra_environ or {}), **more})
+
+        builder = ProjectBuilder.from_isolated_env(self._environment, source, run)
+        _link_packages(builder.get_requires_for_build("wheel"), self._packages)
+        return Path(builder.build("wheel", target))
+
+
+@contextlib.contextmanager
+def wheel_builder() -> Iterator[WheelBuilder]:
+    """An environment for builds, which ends with the context."""
+    with tempfile.TemporaryDirectory() as packages, DefaultIsolatedEnv() as environment:
+        environment.install(ProjectBuilder(_ROOT).build_system_requires)
+        yield WheelBuilder(environment, Path(packages))
 
 
 def _link_packages(requirements: Iterable[str], folder: Path) -> None:
