@@ -48,8 +48,8 @@ def hang(plugin: Plugin, call: str = CREATE, before: int = 0) -> None:
 
 
 @contextmanager
-def in_the_middle(plugin: Plugin, ref: ClaimRef) -> Iterator[None]:
-    """While the prepare of FOUR is between its first and its second instance."""
+def in_the_middle(plugin: Plugin, ref: ClaimRef) -> Iterator[CallThread]:
+    """While the prepare of FOUR is between its first and its second instance. It goes on afterwards."""
     reached, go_on = threading.Event(), threading.Event()
 
     def wait_there() -> None:
@@ -59,9 +59,10 @@ def in_the_middle(plugin: Plugin, ref: ClaimRef) -> Iterator[None]:
 
     call = CallThread(lambda: plugin.engine.prepare(ref, Call(wait_there)))
     assert reached.wait(60)
-    yield
-    go_on.set()
-    call.result()
+    try:
+        yield call
+    finally:
+        go_on.set()
 
 
 # Calls for one claim
@@ -93,12 +94,9 @@ def test_a_call_that_is_repeated_while_the_first_runs_gets_the_same(plugin: Plug
 
 def test_an_unprepare_makes_a_running_prepare_stop_after_its_step(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    hang(plugin, before=1)
-    prepare = CallThread(lambda: plugin.engine.prepare(ref))
-    wait_for(lambda: len(plugin.instances()) == 1, "the first instance")
-    unprepare = CallThread(lambda: plugin.engine.unprepare(ref))
-    wait_for(lambda: is_being_unprepared(plugin, ref), "the unprepare to begin")
-    plugin.node.clear_faults()
+    with in_the_middle(plugin, ref) as prepare:
+        unprepare = CallThread(lambda: plugin.engine.unprepare(ref))
+        wait_for(lambda: is_being_unprepared(plugin, ref), "the unprepare to begin")
     unprepare.result()
     with pytest.raises(StoppedError, match="is being unprepared"):
         prepare.result()
@@ -181,11 +179,12 @@ def test_or_a_little_later(tmp_path: Path, api: ApiServer) -> None:
 
 def test_a_slow_gpu_holds_up_no_other(plugin: Plugin) -> None:
     first, second, whole = plugin.api.add(FOUR), plugin.api.add([OTHER]), plugin.api.add(["gpu-0"])
-    with in_the_middle(plugin, first):
+    with in_the_middle(plugin, first) as call:
         plugin.engine.prepare(second)
         plugin.engine.prepare(whole)
         plugin.engine.unprepare(second)
         assert plugin.instances() == ["0:1"]
+    call.result()
     assert plugin.instances() == FOUR_MADE
 
 
@@ -374,10 +373,11 @@ def test_plugin_keeps_devices_that_another_process_prepared(plugin: Plugin, succ
 
 def test_starting_process_leaves_running_work_of_the_other_alone(plugin: Plugin, api: ApiServer) -> None:
     ref = plugin.api.add(FOUR)
-    with in_the_middle(plugin, ref):
+    with in_the_middle(plugin, ref) as call:
         successor = Plugin(plugin.root, api)
         assert plugin.instances() == ["0:1"]
         assert successor.record(ref).state is State.PREPARING
+    call.result()
     assert plugin.instances() == FOUR_MADE
     assert successor.record(ref).state is State.PREPARED
     successor.stop()
