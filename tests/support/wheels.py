@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wheels of this checkout, built once for all workers of a run, and of others."""
+"""Builds wheels: those of this checkout, once for all workers of a run, and those of other trees."""
 
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import distribution
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from build import ProjectBuilder
-from build.env import DefaultIsolatedEnv, IsolatedEnv
+from build.env import DefaultIsolatedEnv
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from pyproject_hooks import quiet_subprocess_runner
@@ -52,48 +52,55 @@ def _build(folder: Path) -> None:
 
 
 class WheelBuilder:
-    """Builds wheels by processes of their own, in one environment. It has the packages that are installed here, of
-    those that a build requires: to install them anew takes most of the time of a build.
+    """Builds wheels by processes of their own, in one environment. Packages that a build requires are those
+    installed for the tests, if they fit: to install them anew takes most of the time of a build.
     """
 
-    def __init__(self, environment: IsolatedEnv, packages: Path) -> None:
+    def __init__(self, environment: DefaultIsolatedEnv) -> None:
         self._environment = environment
-        self._packages = packages
+        self._installed: set[str] = set()
 
     def __call__(self, source: Path, target: Path, *variables: str) -> Path:
         """Build the wheel of a folder with a pyproject.toml, with these variables of hatchling. Returns its path."""
-        more = {"PYTHONPATH": str(self._packages), **dict.fromkeys(variables, "true")}
+        with tempfile.TemporaryDirectory() as packages:
+            more = {"PYTHONPATH": packages, **dict.fromkeys(variables, "true")}
 
-        def run(cmd: Sequence[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None) -> None:
-            quiet_subprocess_runner(cmd, cwd, {**(extra_environ or {}), **more})
+            def run(cmd: Sequence[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None) -> None:
+                quiet_subprocess_runner(cmd, cwd, {**(extra_environ or {}), **more})
 
-        builder = ProjectBuilder.from_isolated_env(self._environment, source, run)
-        _link_packages(builder.get_requires_for_build("wheel"), self._packages)
-        return Path(builder.build("wheel", target))
+            builder = ProjectBuilder.from_isolated_env(self._environment, source, run)
+            self._install(builder.build_system_requires)
+            self._install(_link_packages(builder.get_requires_for_build("wheel"), Path(packages)))
+            return Path(builder.build("wheel", target))
+
+    def _install(self, requirements: Set[str]) -> None:
+        self._environment.install(requirements - self._installed)
+        self._installed |= requirements
 
 
 @contextlib.contextmanager
 def wheel_builder() -> Iterator[WheelBuilder]:
     """An environment for builds, which ends with the context."""
-    with tempfile.TemporaryDirectory() as packages, DefaultIsolatedEnv() as environment:
-        environment.install(ProjectBuilder(_ROOT).build_system_requires)
-        yield WheelBuilder(environment, Path(packages))
+    with DefaultIsolatedEnv() as environment:
+        yield WheelBuilder(environment)
 
 
-def _link_packages(requirements: Iterable[str], folder: Path) -> None:
-    """Fill a folder with links to the packages that are required, and to what these require, as they are installed for
-    the tests: to install them anew takes most of the time of a build.
+def _link_packages(requirements: Iterable[str], folder: Path) -> set[str]:
+    """Fill a folder with links to the installed packages that are required, and to what these require. Returns the
+    requirements that no installed package fits, as for another commit.
     """
-    waiting, seen = list(map(Requirement, requirements)), set[str]()
-    while waiting:
-        requirement = waiting.pop()
+    waiting, seen, unfit = list(map(Requirement, requirements)), set[str](), set[str]()
+    for requirement in waiting:  # which grows: what packages require comes after what the build itself does
         name = canonicalize_name(requirement.name)
         if name in seen or (requirement.marker is not None and not requirement.marker.evaluate({"extra": ""})):
             continue
         seen.add(name)
-        package = distribution(name)
-        assert package.version in requirement.specifier
+        package = next(iter(Distribution.discover(name=name)), None)
+        if package is None or package.version not in requirement.specifier:
+            unfit.add(str(requirement))
+            continue
         waiting += map(Requirement, package.requires or ())
         for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
             if not (folder / top).exists():  # packages may share a namespace
                 (folder / top).symlink_to(Path(str(package.locate_file(top))))
+    return unfit

@@ -4,7 +4,7 @@
 description.json     the description of the node
 gpu-<index>.json     the state of one board, replaced as a whole under gpu-<index>.lock
 system.json          whether the driver is loaded, and injected faults, under system.lock
-changes              counts the changes of these two, one 64-bit number for each file
+changes              how often each of the files with states was changed, as 64-bit numbers
 events.jsonl         NVML events, appended
 """
 
